@@ -2,7 +2,7 @@
 
 python tools/figures.py diagnose            mistakes in packers: how many are named and undone
 python tools/figures.py sentences [FIRST LAST]  wrong buffers by number: is each sentence true?
-python tools/figures.py uses [WORD]         files that use one thing n times: what commands take
+python tools/figures.py uses [WORD [N 2N]]  files that use one thing n times: what commands take
 python tools/figures.py identify [MOST]     random networks of all rows: for how many the convention
 """
 
@@ -56,18 +56,18 @@ def sentences(first=0, last=1000):
         print(f"  {verdict:40} {count}")
 
 
-def uses(word=""):
-    print("command     KB  seconds (exponent)    MB (exponent)  file")
+def uses(word="", *sizes):
+    print("command  exit     KB  seconds (exponent)     MB  bytes per byte (of the smaller)  file")
     with tempfile.TemporaryDirectory() as folder:
         reader = growth.new_reader(Path(folder))
         for name in growth.USES | growth.PRODUCTS:
             if word not in name:
                 continue
-            for row in growth.growth(reader, Path(folder), name):
-                command, nbytes, seconds, memory, exponents = row
-                of_time, of_memory = ("" if e is None else f"({e:.2f})" for e in exponents)
-                print(f"{command:8} {nbytes // 1000:5} {seconds:8.2f} {of_time:8}"
-                      f" {memory // 1_000_000:8} {of_memory:8} {name}", flush=True)  # fmt: skip
+            for row in growth.growth(reader, Path(folder), name, [*map(int, sizes)] or growth.N):
+                exponent = "" if row.exponent is None else f"({row.exponent:.2f})"
+                print(f"{row.command:8} {row.code:4} {row.nbytes // 1000:6} {row.seconds:8.2f}"
+                      f" {exponent:10} {row.memory / 1e6:7.1f} {row.memory / row.nbytes:8.1f}"
+                      f" ({row.memory_per_byte_before:.1f}) {name}", flush=True)  # fmt: skip
         reader.close()
 
 

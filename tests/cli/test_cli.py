@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
@@ -154,6 +155,27 @@ def test_errors_are_words_and_a_code(rnnlayout, monkeypatch, error, code, said):
         assert err.startswith(f"error: this is a bug in rnnlayout, please report: {kind}: ")
     monkeypatch.setenv("RNNLAYOUT_DEBUG", "1")
     assert ("Traceback" in rnnlayout("doctor")[2]) == (code == 70)
+
+
+def test_memory_that_had_ended_ended_again_in_the_message(rnnlayout, monkeypatch):
+    """The error kept the frames of the command, with everything that filled the memory."""
+
+    class Content:
+        pass
+
+    def fails():
+        content = Content()
+        contents.append(weakref.ref(content))
+        try:
+            raise LookupError
+        except LookupError:
+            raise MemoryError from None
+
+    contents = []
+    monkeypatch.setattr(_doctor, "examine_machine", fails)
+    text = _commands.error_text
+    monkeypatch.setattr(_commands, "error_text", lambda error: f"{text(error)} {contents[0]()}")
+    assert rnnlayout("doctor") == (5, "", "error: there is not enough memory None\n")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from cli.files import LSTM
 from oracles.some import normal_weights, prefixed
 
 import rnnlayout as rl
+from rnnlayout._compare import sides
 
 SPEC = rl.Spec("lstm", 3, 2, 2, True)
 TORCH = normal_weights("torch", SPEC)
@@ -160,6 +162,30 @@ def test_hints_are_for_the_file_that_needs_them(rnnlayout, folder):
     assert (code, err) == (1, "") and "two different RNNs" in out
     assert "activation tanh and relu" in out
     assert rnnlayout("verify a.npz b.onnx --activation relu")[0] == 0
+
+
+def test_a_refused_file_was_kept_while_the_other_was_read(folder, monkeypatch):
+    """The error had the frames of the reader, with everything that was read."""
+    read, kept = sides.load, []
+
+    class Content:
+        pass
+
+    def read_and_refuse(path, **options):
+        kept.append(sum(content() is not None for content in contents))
+        content = Content()
+        contents.append(weakref.ref(content))
+        try:
+            read(path, **options)
+        except rl.FileError as error:
+            raise rl.FileError(f"again: {error}") from None
+
+    contents = []
+    monkeypatch.setattr(sides, "load", read_and_refuse)
+    (folder / "bad.npz").write_bytes(b"PK\3\4")
+    with pytest.raises(rl.FileError, match=r"again: bad\.npz is not a zip archive"):
+        rl.verify("bad.npz", "bad.npz")
+    assert kept == [0, 0]
 
 
 def test_another_rnn_that_does_not_record_everything_is_asked_for(rnnlayout, folder):

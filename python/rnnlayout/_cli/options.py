@@ -389,6 +389,8 @@ def report_error(error: Exception, file: str = "") -> int:
     from rnnlayout import _native
     from rnnlayout._model.errors import FileError, MissingExtraError
 
+    if isinstance(error, MemoryError):  # what the command still holds is needed for the message
+        error.__traceback__ = error.__context__ = None
     codes: dict[int, tuple[type[Exception], ...]] = {
         LOSSY: (_native.LossyError,),  # a LayoutError, so before that
         MALFORMED: (FileError, _native.LayoutError, _native.SpecError, OSError),

@@ -137,7 +137,8 @@ def _read_side(source: Any, options: dict[str, Any]) -> Found | ValueError:
                 return Found({"": Weights(source, **unprefixed)})
         return Found({"": Weights(source, **options)})
     except ValueError as error:
-        return error
+        error.__context__ = None  # with frames, which keep what was read of the file
+        return error.with_traceback(None)
 
 
 def _read_already(source: Any) -> Found | None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from itertools import product
+from itertools import chain, cycle, product, starmap
 from typing import Any
 
 from rnnlayout import _native
@@ -28,7 +28,7 @@ _PREFIX = re.compile(f"^{LAYER}")
 _NUMBER = re.compile(r"\d+")  # the layer in weight_ih_l2, W2[f], wx2, or another number: x2h
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dimension:
     """The length of one dimension of a tensor: the sum of coefficient * size, and a constant."""
 
@@ -47,6 +47,9 @@ class Dimension:
         if self.constant or not terms:
             terms.append(str(self.constant))
         return " + ".join(terms)
+
+
+Dimensions = tuple[Dimension, ...]  # of a tensor
 
 
 @dataclass(frozen=True)
@@ -94,25 +97,35 @@ class UnsizedRNN:
         return names
 
     @cached_property
-    def dimensions(self) -> dict[str, list[Dimension]]:
-        """The dimensions of each tensor as functions of H, I and P."""
-        base, *larger = (
-            _native.tensors(self.layout, self.spec(sizes), self.optional_tensors)
+    def dimensions(self) -> dict[str, Dimensions]:
+        """The dimensions of each tensor as functions of H, I and P. Further layers are like the
+        second, and share its dimensions."""
+        depth = self.num_layers if is_one_vector(self.layout) else min(self.num_layers, 2)
+        probes = [
+            _native.tensors(
+                self.layout, replace(self, num_layers=depth).spec(sizes), self.optional_tensors
+            )
             for sizes in (_PROBE, *(_PROBE | {symbol: n + 1} for symbol, n in _PROBE.items()))
-        )
-        dimensions: dict[str, list[Dimension]] = {}
-        for k, (name, shape) in enumerate(base):
-            dimensions[name] = []
-            for axis, n in enumerate(shape):
-                slopes = {s: probe[k][1][axis] - n for s, probe in zip(_PROBE, larger, strict=True)}
-                constant = n - sum(slope * _PROBE[s] for s, slope in slopes.items())
-                dimensions[name].append(Dimension({s: c for s, c in slopes.items() if c}, constant))
-        return dimensions
+        ]
+        dimensions = [
+            tuple(starmap(_dimension, zip(*[shape for _, shape in tensors], strict=True)))
+            for tensors in zip(*probes, strict=True)
+        ]
+        second_layer = dimensions[len(replace(self, num_layers=1).names) :]
+        return dict(zip(self.names, chain(dimensions, cycle(second_layer)), strict=False))
 
     @cached_property
     def two_layers(self) -> UnsizedRNN:
         """The same RNN with two layers, if this RNN has one. Further layers are like the second."""
         return replace(self, num_layers=2)
+
+
+def _dimension(length: int, *larger: int) -> Dimension:
+    """Return the dimension that has this length for the probe's sizes, and the larger lengths if
+    one size of the probe is larger by 1."""
+    slopes = {symbol: n - length for symbol, n in zip(_PROBE, larger, strict=True)}
+    constant = length - sum(slope * _PROBE[symbol] for symbol, slope in slopes.items())
+    return Dimension({symbol: slope for symbol, slope in slopes.items() if slope}, constant)
 
 
 @cache
@@ -179,8 +192,6 @@ def _with_count(rnn: UnsizedRNN, count: int) -> UnsizedRNN | None:
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
     """Return every RNN that has exactly these tensor names in the layout. Cached, because a model
     or a file may have hundreds of RNNs with equal names."""
-    if not all(tensor_leaf(name) in tensor_leaves(layout) for name in names):
-        return ()
     candidates = []
     for rnn in one_layer_candidates(layout):
         candidate = _with_count(rnn, len(names))
@@ -205,22 +216,35 @@ class Guess:
 
     def shape(self, name: str) -> Shape:
         """Return the shape that the tensor would have with these sizes."""
-        return tuple([dimension.at(self.sizes) for dimension in self.candidate.dimensions[name]])
+        return _shape_at(self.candidate.dimensions[name], self.sizes)
+
+
+def count_shapes(
+    candidate: UnsizedRNN, shapes: Mapping[str, Shape]
+) -> Counter[tuple[Dimensions, Shape]]:
+    """Return (dimensions, actual shape) -> number of tensors: few, however many the layers are, if
+    the shapes are those of an RNN."""
+    return Counter([(candidate.dimensions[name], shape) for name, shape in shapes.items()])
+
+
+def _shape_at(dimensions: Dimensions, sizes: dict[str, int]) -> Shape:
+    return tuple([dimension.at(sizes) for dimension in dimensions])
 
 
 def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
     """Solve for the sizes; a size that no equation determines is missing. shapes: the actual
     shapes, by names of the layout."""
+    tensors = count_shapes(candidate, shapes)
     equations = [
-        (dimension, n)
-        for name, shape in shapes.items()
-        if len(shape) == len(candidate.dimensions[name])
-        for dimension, n in zip(candidate.dimensions[name], shape, strict=True)
+        (dimension, n, count)
+        for (dimensions, shape), count in tensors.items()
+        if len(shape) == len(dimensions)
+        for dimension, n in zip(dimensions, shape, strict=True)
     ]
     sizes: dict[str, int] = {}  # that most equations agree on
     while True:
         votes: dict[str, Counter[int]] = {}
-        for dimension, length in equations:
+        for dimension, length, count in equations:
             unknown = [symbol for symbol in dimension.coefficients if symbol not in sizes]
             if len(unknown) == 1:
                 (symbol,) = unknown
@@ -228,13 +252,14 @@ def guess_sizes(candidate: UnsizedRNN, shapes: dict[str, Shape]) -> Guess:
                     length - dimension.at(sizes), dimension.coefficients[symbol]
                 )
                 if remainder == 0 and size > 0:
-                    votes.setdefault(symbol, Counter())[size] += 1
+                    votes.setdefault(symbol, Counter())[size] += count
         if not votes:
             break
         symbol = next(symbol for symbol in "HIP" if symbol in votes)
         sizes[symbol] = votes[symbol].most_common(1)[0][0]
-    guess = Guess(candidate, shapes, sizes, [])
-    guess.wrong.extend(name for name, shape in shapes.items() if guess.shape(name) != shape)
+    wrong = {tensor for tensor in tensors if _shape_at(tensor[0], sizes) != tensor[1]}
+    names = [name for name, shape in shapes.items() if (candidate.dimensions[name], shape) in wrong]
+    guess = Guess(candidate, shapes, sizes, names)
     if guess.fits:
         try:  # the core refuses sizes that contradict each other: P must be below H
             candidate.spec(sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +22,7 @@ from .candidates import (
     Shape,
     UnsizedRNN,
     candidates_with_names,
+    count_shapes,
     guess_sizes,
     one_layer_candidates,
 )
@@ -275,9 +276,7 @@ def wrong_shapes(guesses: Sequence[Guess]) -> LayoutError:
     """Return the error for names that fit and shapes that do not fit: the closest guess."""
     best = min(guesses, key=lambda guess: (len(guess.wrong), -len(guess.sizes)))
     for guess in guesses:
-        matrices = _matrices(guess)
-        # all matrices transposed, or a single matrix
-        for names in (matrices, *([name] for name in matrices)):
+        for names in _may_be_transposed(guess):
             solved = guess_sizes(guess.candidate, _transpose_shapes(guess.shapes, names))
             if solved.fits:
                 wrong = [n for n in guess.shapes if solved.shape(n) != guess.shapes[n]]
@@ -296,7 +295,20 @@ def _matrices(guess: Guess) -> list[str]:
     ]
 
 
-def _transpose_shapes(shapes: dict[str, Shape], names: Sequence[str]) -> dict[str, Shape]:
+def _may_be_transposed(guess: Guess) -> Iterator[set[str]]:
+    """Yield the matrices that may be transposed: all, or a single matrix. Then the other tensors
+    with equal dimensions have equal shapes, and no other tensor has the shape of a single one."""
+    matrices = _matrices(guess)
+    dimensions, tensors = guess.candidate.dimensions, count_shapes(guess.candidate, guess.shapes)
+    if not matrices or len(tensors) > len({*dimensions.values()}) + 1:
+        return
+    yield {*matrices}
+    for name in matrices:
+        if tensors[dimensions[name], guess.shapes[name]] == 1:
+            yield {name}
+
+
+def _transpose_shapes(shapes: dict[str, Shape], names: Collection[str]) -> dict[str, Shape]:
     return {name: s[::-1] if name in names else s for name, s in shapes.items()}
 
 
@@ -387,7 +399,7 @@ def spec_mismatch(
     if spec.proj_size:
         sizes["P"] = spec.proj_size
     best = Guess(candidate, shapes, sizes, [n for n in shapes if shapes[n] != expected[n]])
-    transposed = _transpose_shapes(shapes, _matrices(best)) == expected
+    transposed = _transpose_shapes(shapes, {*_matrices(best)}) == expected
     parts: list[TextPart] = [_shape_text(best, transposed)]
     fitting = (
         guess_sizes(candidate, shapes)

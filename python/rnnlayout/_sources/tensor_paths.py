@@ -9,7 +9,7 @@ from itertools import islice
 
 from rnnlayout._model.layout import Layout
 
-from .candidates import candidates_with_names
+from .candidates import candidates_with_names, tensor_leaf, tensor_leaves
 
 # Layouts whose tensors may have the paths that Keras writes.
 KERAS = ("keras", "keras-cudnn")
@@ -28,6 +28,11 @@ def has_paths(layout: Layout) -> bool:
     """Are the names of a layout's tensors paths, of Flax or Haiku? Many files join the paths by
     dots: flatten_dict(params, sep="."), or dicts in a pickle."""
     return layout.name.startswith(FLAX) or layout.name == "haiku"
+
+
+def has_cells(layout: Layout) -> bool:
+    """May a layout's tensors have the path of a layer with a cell, of Keras or Flax?"""
+    return layout.name in KERAS or layout.name.startswith(FLAX)
 
 
 def is_under(name: str, prefix: str) -> bool:
@@ -78,10 +83,10 @@ def prefixes_that_fit(layouts: Iterable[Layout], names: Iterable[str]) -> list[s
 
 def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
     """Return name -> tensor of the layout if the names fit one RNN, else {}."""
-    flax = layout.name.startswith(FLAX)
-    renamed = {name: name.replace(".", "/") if has_paths(layout) else name for name in names}
+    flax, joined_by_dots = layout.name.startswith(FLAX), has_paths(layout)
+    renamed = {name: name.replace(".", "/") if joined_by_dots else name for name in names}
     layers: dict[str, dict[str, str]] = {}  # of Keras or Flax: path of a layer -> tensor -> name
-    for name in names:
+    for name in names if has_cells(layout) else ():
         if path := cell_path(layout, name):
             layers.setdefault(path[0], {})[path[1]] = name
     for layer, below in layers.items():
@@ -91,6 +96,9 @@ def match_layout_names(layout: Layout, names: Collection[str]) -> dict[str, str]
         ):  # 0/kernel is of a stack
             renamed = {name: tensor for tensor, name in names_by_tensor.items()}
             break
+    leaves = tensor_leaves(layout)
+    if not all(tensor_leaf(tensor) in leaves for tensor in renamed.values()):
+        return {}
     tensors = frozenset(renamed.values())
     is_rnn = len(tensors) == len(names) and candidates_with_names(layout, tensors)
     return renamed if is_rnn else {}

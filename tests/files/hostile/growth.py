@@ -1,6 +1,7 @@
 """What each command takes for files of n uses, and of 2 n: tools/figures.py prints all of it."""
 
 import math
+from dataclasses import dataclass
 
 from files.hostile.limits import COLLECTED
 from files.hostile.process import Reader
@@ -24,8 +25,7 @@ COMMANDS = {
 }
 N = 2000, 4000
 SMALL = 100_000  # bytes of a file; up to this size a command may take a second and 100 MB
-# Below these amounts a command takes what it takes for an empty file.
-LEAST = {"work": 0.1, "nbytes": 10_000_000}
+LEAST = 0.1  # seconds; below, a command takes what it takes for an empty file
 
 
 def new_reader(folder, unit=COLLECTED):
@@ -53,19 +53,35 @@ def write_product(path, n):
     return path
 
 
-def growth(reader, folder, name):
-    """Yield (command, bytes, seconds, bytes of memory, exponents) of the larger n. exponents: of
-    seconds and of memory against bytes, from the smaller n; None where a command takes little, or
-    the file is small, or does not grow."""
+@dataclass(frozen=True)
+class Row:
+    """What a command takes for the larger of two files. seconds: of CPU time. memory: bytes.
+    exponent: of seconds against bytes, from the smaller file; None where a command takes little, or
+    the file is small, or does not grow. memory_per_byte_before: of the smaller file. An exponent of
+    memory would mislead: what was free before is used first."""
+
+    command: str
+    code: int
+    nbytes: int
+    seconds: float
+    memory: int
+    exponent: float | None
+    memory_per_byte_before: float
+
+
+def growth(reader, folder, name, sizes=N):
+    """Yield a Row for each command on a file. sizes: the smaller n and the larger n."""
     runs = []
-    for n in N:
+    for n in sizes:
         path = write_product(folder / f"{name} {n}" / name, n)
         runs.append(run_commands(reader, path, COMMANDS))
     (half_nbytes, halves), (nbytes, answers) = runs
+    grows = nbytes > max(SMALL, 1.5 * half_nbytes)
     for command, answer, half in zip(COMMANDS, answers, halves, strict=True):
-        exponents = [
-            math.log(max(answer[key], least) / half[key]) / math.log(nbytes / half_nbytes)
-            if half[key] > least and nbytes > max(SMALL, 1.5 * half_nbytes) else None
-            for key, least in LEAST.items()
-        ]  # fmt: skip
-        yield command, nbytes, answer["work"], answer["nbytes"], exponents
+        exponent = None
+        if grows and half["work"] > LEAST:
+            times = max(answer["work"], LEAST) / half["work"]
+            exponent = math.log(times) / math.log(nbytes / half_nbytes)
+        before = half["nbytes"] / half_nbytes
+        work, memory = answer["work"], answer["nbytes"]
+        yield Row(command, answer["code"], nbytes, work, memory, exponent, before)

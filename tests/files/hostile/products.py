@@ -51,6 +51,16 @@ def safetensors(names, **metadata):
     return tensor_sets.header(dict.fromkeys(names, nothing) | metadata, b"")
 
 
+def wrong_shapes(n):
+    """An RNN of n / 3 layers, of whose matrices each may be the only one that is transposed."""
+    sizes = {"kernel": [1, 2], "recurrent_kernel": [2, 1], "bias": [2]}
+    tensors = {
+        f"{k // 3}/{name}": {"dtype": "F32", "shape": shape, "data_offsets": [8 * k, 8 * k + 8]}
+        for k, (name, shape) in enumerate(list(sizes.items()) * (n // 3))
+    }
+    return tensor_sets.header(tensors, bytes(8 * len(tensors)))
+
+
 def index_json(weight_map):
     return json.dumps({"weight_map": weight_map}).encode()
 
@@ -394,6 +404,7 @@ PRODUCTS = {
     "many names.safetensors": lambda n: safetensors(f"{k}/weight_hh_l0" for k in range(n // 2)),
     "names of RNNs.safetensors": lambda n: safetensors(
         f"{k}/{name}" for k in range(n // 8) for name in ("kernel", "recurrent_kernel", "bias")),
+    "wrong shapes.safetensors": wrong_shapes,
     "records.safetensors": records,
     "names.index.json": lambda n: (
         index_json({f"{k}/weight_hh_l0": "last.safetensors" for k in range(n // 2)}),

@@ -117,6 +117,8 @@ SENTENCES = [
     ("Time and memory grow", f"{USES}a_use {USES}a_product_after_reading"),
     ("Limit the size", ""),
     ("ONNX models are parsed", ""),
+    ("If memory ends while protobuf", ENDS),
+    ("Of nodes and attributes", "onnx/test_onnx.py::test_memory_that_ends_while_a_model_is_read"),
     ("Keep this library", ""),
     ("`.pt` files are read", "test_extras.py::test_without_a_package"),
     ("A conversion from `.pt`",
@@ -182,6 +184,15 @@ with h5py.File("heap.h5") as file:
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.1)
     signal.setitimer(signal.ITIMER_PROF, 0.5)
     file.attrs["layer_names"]
+"""),
+    "an empty field without memory, in protobuf": ("SIGSEGV", """
+import onnx, resource
+graph = onnx.GraphProto()
+nodes = [graph.node.add() for _ in range(40_000)]
+pages = int(open("/proc/self/statm").read().split()[5])
+resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + (4 << 20), -1))
+for node in nodes:
+    node.attribute
 """),
     "a mapped file that is truncated": ("SIGBUS", """
 import os

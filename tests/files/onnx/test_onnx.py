@@ -1,12 +1,15 @@
 """load() reads from an ONNX model what onnxruntime computes with it."""
 
 import re
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from commands import TESTS
+from files.hostile.good import good
 from files.hostile.growth import write_product
 from files.hostile.onnxes import graphs
 from files.onnx import models
@@ -369,3 +372,33 @@ def test_weights_that_are_no_constants(tmp_path):
         assert list(found) == ["good"] and list(found.refused) == ["layer"]
         assert re.search(why, str(found.refused["layer"]))
         del model.graph.node[0]
+
+
+# Inspects the model "a.onnx" in processes that get 20 to 90 MB, and prints their exit codes.
+LITTLE_MEMORY = """
+import onnx, os, resource
+from rnnlayout._cli.main import main
+main(["inspect", "good.onnx"])
+for megabytes in range(20, 100, 10):
+    if (pid := os.fork()) == 0:
+        pages = int(open("/proc/self/statm").read().split()[5])
+        most = pages * resource.getpagesize() + megabytes * 1_000_000
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        os._exit(main(["inspect", "a.onnx"]))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["a state of many nodes.onnx", "a state that is not read.onnx"])
+def test_memory_that_ends_while_a_model_is_read(name, tmp_path):
+    """protobuf makes an object for an empty field without a check of memory: SIGSEGV. Where it did
+    check, the model was called cut short."""
+    path = write_product(tmp_path / "a" / name, 40000)
+    path.rename(path.with_name("a.onnx"))
+    path.with_name("good.onnx").write_bytes(good(".onnx"))
+    done = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], text=True, cwd=path.parent,
+                          capture_output=True, check=False)  # fmt: skip
+    codes = [int(line) for line in done.stdout.split("\n")[-9:-1]]
+    assert codes[0] == 5 and {*codes} <= {3, 5}, (codes, done.stderr)
+    assert "cut short" not in done.stderr

@@ -25,10 +25,10 @@ from rnnlayout._sources.candidates import (
 )
 from rnnlayout._sources.tensor_paths import (
     FLAX,
-    KERAS,
     LONGEST_NAME,
     cell_path,
     drop_direction,
+    has_cells,
     has_paths,
     is_under,
     is_under_with_direction,
@@ -78,7 +78,7 @@ def find_places(
     names = list(names)
     name_readings = [(name, _is_plain(name), *_read_name(name)) for name in names]
     places: dict[tuple[str, ...], RNNPlace] = {}
-    for layout in [layout_passed] if layout_passed else _layouts(must_name=False):
+    for layout in [layout_passed] if layout_passed else _layouts_among(name_readings, False):
         for place in _places_of_layout(layout, name_readings):
             if is_under_with_direction(place.prefix, prefix) and _is_recurrent(
                 layout, place, bool(layout_passed)
@@ -144,7 +144,7 @@ def _places_to_name(
     for place in places:
         names = place.names.values()
         parts.setdefault(next(iter(names)), []).append({*names})
-    for layout in _layouts(must_name=True) if parts else ():
+    for layout in _layouts_among(name_readings, must_name=True) if parts else ():
         for place in _places_of_layout(layout, name_readings):
             tensors = set(place.names.values())
             is_more = any(part < tensors for name in tensors for part in parts.get(name, ()))
@@ -194,13 +194,20 @@ def _readings(name: str) -> Iterator[NameReading]:
         yield prefix and f"{prefix}.", tensor, tensor_leaf(tensor), True
 
 
+def _layouts_among(name_readings: NameReadings, must_name: bool) -> Iterator[Layout]:
+    """Yield the layouts of _layouts() that may have tensors of these names."""
+    leaves = set[str]().union(*[name_leaves for *_, name_leaves in name_readings])
+    for layout in _layouts(must_name):
+        if has_cells(layout) or not tensor_leaves(layout).isdisjoint(leaves):
+            yield layout
+
+
 def _places_of_layout(layout: Layout, name_readings: NameReadings) -> Iterator[RNNPlace]:
     leaves, flax = tensor_leaves(layout), layout.name.startswith(FLAX)
-    may_have_dots = has_paths(layout)
-    has_cells = flax or layout.name in KERAS
+    may_have_dots, may_have_cells = has_paths(layout), has_cells(layout)
     names_by_place: dict[tuple[str, bool, bool], dict[str, str]] = {}
     for name, plain, readings, name_leaves in name_readings:
-        path = cell_path(layout, name) if has_cells and (flax or not plain) else None
+        path = cell_path(layout, name) if may_have_cells and (flax or not plain) else None
         if path:  # of Keras or Flax, of a layer with a cell
             prefix = name[: len(path[0]) + 1] if path[0] else ""
             names_by_place.setdefault((prefix, False, True), {})[path[1]] = name

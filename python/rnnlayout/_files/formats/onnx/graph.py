@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,10 +53,18 @@ def load_model(file: InputFile) -> Any:
             raise FileError(f"{file} has {size} bytes, more than protobuf's limit of 2 GB")
         model = onnx.ModelProto.FromString(file.path.read_bytes())
     except DecodeError as error:
+        if "alloc" in str(error):
+            raise MemoryError from None
         raise FileError(f"{file} is not an ONNX model, or is cut short: {error}") from None
     if not model.HasField("graph"):
         raise FileError(f"{file} is not an ONNX model: it has no graph")
     return model
+
+
+def elements_of(message: Any, name: str) -> Sequence[Any]:
+    """Return the elements of a repeated field. For a field without elements, protobuf would make
+    and keep 600 bytes, and end the process if there is no memory for them."""
+    return next((value for field, value in message.ListFields() if field.name == name), ())
 
 
 class GraphScope:
@@ -138,7 +146,7 @@ class GraphScope:
 def attributes_of(node: Any, scope: GraphScope) -> Attributes:
     """Return a node's attributes by name, in a function with the attributes of the call."""
     attributes = {}
-    for attribute in node.attribute:
+    for attribute in elements_of(node, "attribute"):
         reference = attribute.ref_attr_name
         if not reference:
             attributes[attribute.name] = attribute
@@ -176,8 +184,8 @@ def is_fixed(scope: GraphScope, name: str, charge: Callable[[int], None]) -> boo
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
-    for attribute in node.attribute:
-        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
+    for attribute in elements_of(node, "attribute"):
+        yield from [attribute.g] if attribute.HasField("g") else elements_of(attribute, "graphs")
 
 
 def all_graphs(*graphs: Any) -> Iterator[Any]:
@@ -194,8 +202,10 @@ def all_tensors(model: Any) -> Iterator[Any]:
         yield from getattr(graph, "initializer", ())  # a function has no initializers
         for sparse in getattr(graph, "sparse_initializer", ()):
             yield from (sparse.values, sparse.indices)
-        for attribute in (attribute for node in graph.node for attribute in node.attribute):
-            yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
+        for node in graph.node:
+            for attribute in elements_of(node, "attribute"):
+                is_one = attribute.HasField("t")
+                yield from [attribute.t] if is_one else elements_of(attribute, "tensors")
 
 
 @dataclass(frozen=True)
@@ -219,7 +229,7 @@ class NodeSite:
 
 def recorded_texts(node: Any, key: str) -> tuple[str, ...]:
     """Return a list of texts in the metadata of a node, () without such metadata."""
-    for entry in node.metadata_props:
+    for entry in elements_of(node, "metadata_props"):
         if entry.key == key and isinstance(entry.value, str) and _TEXTS.fullmatch(entry.value):
             return tuple(entry.value[2:-2].split("', '"))
     return ()
