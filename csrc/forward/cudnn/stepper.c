@@ -23,9 +23,10 @@ struct rnl_gpu_stepper {
 /* The step as a call on the memory of the stepper. */
 static rnl_gpu_call call_of(const rnl_gpu_stepper *stepper)
 {
-    void *at[STEP_ARRAYS];
+    void *at[STEP_ARRAYS] = {NULL};
     for (int k = 0; k < STEP_ARRAYS; k++)
-        at[k] = stepper->nbytes[k] ? rnl_gpu_pointer(stepper->at[k]) : NULL;
+        if (stepper->nbytes[k])
+            at[k] = rnl_gpu_pointer(stepper->at[k]);
     return (rnl_gpu_call){.T = 1,
                           .N = 1,
                           .x = at[STEP_X],
