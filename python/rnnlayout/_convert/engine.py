@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,20 @@ from rnnlayout._model.config import changes_outputs, describe_config, facts_of, 
 from rnnlayout._model.dtypes import check_in_place, dtype_name, storage_dtype, take_bits
 from rnnlayout._model.layout import Layout
 from rnnlayout._model.report import EXACT, Report
+from rnnlayout._model.sized_cache import cached_by_size
 from rnnlayout._model.spec import Spec, check_flag, optional_tensors_of
 from rnnlayout._model.weights import Weights, checked_weights
 from rnnlayout._native import LayoutError
 from rnnlayout._sources.mismatch import wrong_names
 from rnnlayout._sources.torch_names import rounded_weights
 
-plan_for = lru_cache(maxsize=128)(_native.Plan)  # a loop builds each plan only once
+
+@cached_by_size(lambda spec, *_: 8 * spec.num_layers * spec.num_directions)
+def plan_for(
+    spec: Spec, src: Layout, optional_tensors: int, dst: Layout, kind: str
+) -> _native.Plan:
+    """Return the plan of a conversion. A loop builds each plan only once."""
+    return _native.Plan(spec, src, optional_tensors, dst, kind)
 
 
 def plan_for_source(source: Weights, dst: Layout, dtype: Any) -> tuple[_native.Plan, Spec]:

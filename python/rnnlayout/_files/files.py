@@ -19,7 +19,6 @@ from rnnlayout._files.formats.registry import (
     read_tensor_set,
     suffixes_with_option,
 )
-from rnnlayout._files.tensor_sets.dense_layer import DenseLayer, replace_dense_layer
 from rnnlayout._files.tensor_sets.file_limits import InputFile
 from rnnlayout._files.tensor_sets.file_rnns import Found, entry_name, with_rnns
 from rnnlayout._files.tensor_sets.find_rnns import apply_reading, find_rnns
@@ -41,6 +40,7 @@ from rnnlayout._sources.mismatch import UNKNOWN_NAMES, list_names, names_by_hand
 from rnnlayout._sources.reading import Reading, make_reading
 
 if TYPE_CHECKING:  # not needed to load
+    from rnnlayout._files.tensor_sets.dense_layer import DenseLayer
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
     from rnnlayout._files.tensor_sets.output_file import Output
 
@@ -249,6 +249,8 @@ class TensorFile:
                 _add_tensors(tensors, "", {name: tensor})
         notes = []
         if head is not None:
+            from rnnlayout._files.tensor_sets.dense_layer import replace_dense_layer
+
             notes = replace_dense_layer(tensors, self.rnns.others, head, self._file.path.name)
         if pairs and self._tensor_set.optimizers:
             notes.append("the optimizer's state is unchanged: it belongs to the old tensors")

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import chain, cycle, product, starmap
 from typing import Any
 
 from rnnlayout import _native
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.sized_cache import cached_by_size
 from rnnlayout._model.spec import CELLS, Cell, Reset, Spec
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, SpecError
 
@@ -188,7 +189,7 @@ def _with_count(rnn: UnsizedRNN, count: int) -> UnsizedRNN | None:
     return replace(rnn, num_layers=1 + added) if added else rnn
 
 
-@lru_cache(maxsize=512)
+@cached_by_size(lambda layout, names: len(names))
 def candidates_with_names(layout: Layout, names: frozenset[str]) -> tuple[UnsizedRNN, ...]:
     """Return every RNN that has exactly these tensor names in the layout. Cached, because a model
     or a file may have hundreds of RNNs with equal names."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from rnnlayout import _native
@@ -24,6 +24,7 @@ from rnnlayout._model.describe import describe
 from rnnlayout._model.errors import Ask, Message, error_with_parts, join_parts
 from rnnlayout._model.layout import CUDNN, Layout, known_layouts
 from rnnlayout._model.reading_options import ACTIVATIONS
+from rnnlayout._model.sized_cache import cached_by_size
 from rnnlayout._model.spec import Spec, optional_tensors_of
 from rnnlayout._native import HAS_BIAS, HAS_PEEPHOLES, LayoutError, SpecError
 
@@ -65,7 +66,7 @@ class FittingRNN:
 _Place = tuple[Layout, dict[str, int] | None]
 
 
-@lru_cache(maxsize=512)
+@cached_by_size(lambda names, only: len(names))
 def names_in_layouts(
     names: tuple[str, ...], only: Layout | None
 ) -> tuple[tuple[Layout, tuple[str, ...]], ...]:
@@ -90,7 +91,7 @@ def fitting_rnns(
     raise copy(outcome)  # raising an error adds frames to the error
 
 
-@lru_cache(maxsize=512)
+@cached_by_size(lambda names, shapes, dtype, reading: len(shapes))
 def _fitting_rnns_or_error(
     names: tuple[str, ...] | None, shapes: tuple[Shape, ...], dtype: str, reading: Reading
 ) -> tuple[FittingRNN, ...] | LayoutError | SpecError:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from rnnlayout import _native
 from rnnlayout._model.dtypes import FLOATS
 from rnnlayout._model.errors import Ask, Message, TextPart, join_parts
 from rnnlayout._model.layout import Layout, known_layouts
+from rnnlayout._model.sized_cache import cached_by_size
 from rnnlayout._model.spec import CELLS, Spec
 from rnnlayout._native import LayoutError, SpecError
 
@@ -238,7 +238,7 @@ def choose_under_prefix(rnns: Sequence[tuple[str, str, _RNN]], prefix: str, owne
     return chosen[0][2]
 
 
-@lru_cache(maxsize=16)
+@cached_by_size(lambda layouts, names: len(names))
 def _closest(layouts: tuple[Layout, ...], names: tuple[str, ...]) -> Sequence[str]:
     """Return the names of the RNN that shares most names with `names`, and has fewest further
     names. The larger RNN wins a tie: a missing tensor is more likely than an extra tensor. Cached,

@@ -385,7 +385,7 @@ def _with_prefix(part: str, names: Iterable[Any], layouts: Sequence[Layout]) -> 
     prefix would work."""
     texts = [name for name in names if isinstance(name, str)]
     doubles = second_names(texts)
-    names = list(plain_names(tuple([name for name in texts if name not in doubles])).sources)
+    names = list(plain_names(tuple([name for name in texts if name not in doubles]), None).sources)
     if names and any(match_layout_names(layout, names) for layout in layouts):
         return part
     prefixes = prefixes_that_fit(layouts, names)

@@ -127,7 +127,7 @@ def torch_arrays(module: Any, description: RNNDescription) -> list[tuple[str, An
     attribute at each call. The attribute may be out of date, so the weight is computed from the
     parts."""
     (_, names), tensors = description.spec_and_names(), _stored_tensors(module)
-    plain = plain_names(tuple(tensors))
+    plain = plain_names(tuple(tensors), None)
     check_parameters(module, _stored_names(plain, names))
     return [
         (name, plain_value(name, plain, tensors))
@@ -159,7 +159,7 @@ def modules_with_calls(module: Any) -> list[Any]:
 def rnn_in(module: Any) -> Any:
     """Return the RNN inside a module that applies weight dropout; return another module as is."""
     inner = _inner_rnn(module)
-    computed = {} if inner is None else plain_names(tuple(_stored_tensors(module))).computed
+    computed = {} if inner is None else plain_names(tuple(_stored_tensors(module)), None).computed
     return inner if any(weight.has_dropout for weight in computed.values()) else module
 
 
@@ -172,7 +172,7 @@ def _inner_rnn(module: Any) -> Any:
 
 def torch_expression(module: Any, names: Iterable[str]) -> str:
     """Return code for the tensors of a module's RNN, in messages. names: names of the layout."""
-    used = _stored_names(plain_names(tuple(_stored_tensors(module))), names)
+    used = _stored_names(plain_names(tuple(_stored_tensors(module)), None), names)
     extra = [k for k in module.state_dict() if k not in used and "parametrizations." not in k]
     if not extra:
         return "module.state_dict()"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from rnnlayout import _native
 from rnnlayout._model.dtypes import FLOATS, Bits, narrow_values, take_bits, widen_bits
 from rnnlayout._model.errors import Ask
 from rnnlayout._model.layout import Layout
+from rnnlayout._model.sized_cache import cached_by_size
 from rnnlayout._native import LayoutError, LossyError
 
 _WRAPPERS = ("module", "_orig_mod")  # DataParallel, DistributedDataParallel; torch.compile
@@ -164,8 +164,8 @@ class PlainNames:
         return source[: source.rindex(tail)].removesuffix(_PARAMETRIZATIONS)
 
 
-@lru_cache(maxsize=32)
-def plain_names(names: tuple[str, ...], layout: Layout | None = None) -> PlainNames:
+@cached_by_size(lambda names, layout: len(names))
+def plain_names(names: tuple[str, ...], layout: Layout | None) -> PlainNames:
     """Return plain names: without wrappers, and with computed weights. Do not change the result.
 
     layout: the layout that the caller names. A layout of the caller's own may have names that look
@@ -174,7 +174,7 @@ def plain_names(names: tuple[str, ...], layout: Layout | None = None) -> PlainNa
     Cached, because each prefix of a model is looked up among the same names.
 
     >>> mask = ("module.weight_hh_l0_orig", "module.weight_hh_l0_mask")
-    >>> list(plain_names(mask).sources)
+    >>> list(plain_names(mask, None).sources)
     ['weight_hh_l0']
     """
     if layout is not None and any(map(_match_computed, _native.names(layout))):

@@ -90,9 +90,12 @@ class Watch:
             self._num_modules = len(sys.modules)
             modules = [module for name, module in sys.modules.items() if "rnnlayout" in name]
             things = [thing for module in modules for thing in vars(module).values()]
-            caches = [thing for thing in things if hasattr(thing, "cache_parameters")]
-            # without facts of layouts, which are kept in caches of any size
-            self._caches = [each for each in caches if each.cache_parameters()["maxsize"]]
+            # without functools.cache, which keeps facts of layouts
+            caches = [thing for thing in things if hasattr(thing, "cache_clear")]
+            self._caches = [
+                each for each in caches
+                if not hasattr(each, "cache_parameters") or each.cache_parameters()["maxsize"]
+            ]  # fmt: skip
         for each in self._caches:
             each.cache_clear()
 

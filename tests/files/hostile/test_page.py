@@ -55,6 +55,7 @@ SENTENCES = [
     ("After 16 matrices",
      "../compare/test_diagnose.py::test_a_search_ends_when_many_matrices_are_absent"),
     ("`identify` runs", ""),
+    ("What a process keeps", "../model/test_sized_cache.py::test_refused_networks_do_not_stay"),
     ("Errors and printed names",
      "../model/test_errors.py::test_the_whole_text_is_an_attribute_and_what_is_asked_for_is_not_cut"),
     ("A pickle is a program", f"{PICKLES}an_object_of_an_unknown_class"),

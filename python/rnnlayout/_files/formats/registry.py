@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rnnlayout._files.tensor_sets.dense_layer import DenseLayer
 from rnnlayout._files.tensor_sets.file_limits import InputFile, require_regular_file
 from rnnlayout._files.tensor_sets.file_rnns import Found
 from rnnlayout._files.tensor_sets.find_rnns import TensorGroup
@@ -36,6 +35,7 @@ from .content import DISTCP, content_of
 from .foreign import core_ml, foreign_content, newest_step, orbax_content
 
 if TYPE_CHECKING:  # not needed to load
+    from rnnlayout._files.tensor_sets.dense_layer import DenseLayer
     from rnnlayout._files.tensor_sets.layerwise import LayerwiseConversion
     from rnnlayout._files.tensor_sets.output_file import Output
 
