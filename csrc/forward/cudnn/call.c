@@ -42,23 +42,17 @@ static bool needs_memory(const rnl_gpu_job *job, int k)
     return job->on_host || ((k == RNL_H0 || k == RNL_C0) && a[k].argument == a[k + RNL_Y].argument);
 }
 
-/* Round nbytes up to the alignment of the driver's allocations, so that an array may follow. */
-static size_t aligned(size_t nbytes)
-{
-    return (nbytes + 255) / 256 * 256;
-}
-
 /* Set the addresses of the arrays. Arrays that need memory are in `memory` after cuDNN's workspace.
  * Return the size of the workspace and these arrays. */
 static size_t lay_out(rnl_gpu_job *job, size_t work_nbytes, rnl_cu_address memory)
 {
-    size_t used = aligned(work_nbytes ? work_nbytes : 1);
+    size_t used = rnl_gpu_aligned(work_nbytes ? work_nbytes : 1);
     for (int k = 0; k < RNL_NUM_ARRAYS; k++) {
         rnl_gpu_array *const a = &job->arrays[k];
         a->at = rnl_gpu_address(a->argument);
         if (needs_memory(job, k)) {
             a->at = memory + used;
-            used += aligned(a->nbytes);
+            used += rnl_gpu_aligned(a->nbytes);
         }
     }
     return used;
@@ -315,10 +309,7 @@ static rnl_status run_parts(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_
         return rnl_fail(err, RNL_E_NOMEM, "no host memory for the lengths of a call");
     for (int64_t from = 0; from < call->T && status == RNL_OK; from += RNL_CUDNN_MAX_STEPS) {
         const rnl_gpu_call part = part_of(rnn, call, from, lengths);
-        rnl_gpu_handle *const handle = job->handle;
-        status = rnl_gpu_job_new(rnn, &part, job, err);
-        job->handle = handle;
-        if (status == RNL_OK)
+        if (!(status = rnl_gpu_job_new(rnn, &part, job, err)))
             status = nbytes ? measure(rnn, job, nbytes, err) : run(rnn, &part, job, err);
     }
     free(lengths);

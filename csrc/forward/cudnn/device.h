@@ -68,9 +68,9 @@ void rnl_library_find(void *library, const char *name, void *pointer, const char
 
 /*
  * Open the cuDNN at a path, and check with the functions of this cuDNN whether it can be used. No
- * part is opened unless all parts exist, and no function is called unless all parts are
- * open: a call that does not find the part with the called function aborts the process. A process
- * with a part of another cuDNN is refused: parts find each other by name and would be mixed.
+ * part is opened unless all parts exist, and no function is called unless all parts are open: a
+ * call that does not find the part with the called function aborts the process. A process with a
+ * part of another cuDNN is refused: parts find each other by name and would be mixed.
  *
  * path   path of the main library; NULL: the main library that the process has loaded, perhaps with
  *        parts from several folders, else the main library that the loader finds
@@ -137,6 +137,12 @@ rnl_status rnl_gpu_get_capture(rnl_gpu_device *device, rnl_cu_stream stream,
 /* Make the stream `after` wait for all present work of the stream `before`. */
 rnl_status rnl_gpu_order(rnl_gpu_device *device, rnl_cu_stream before, rnl_cu_stream after,
                          rnl_error *err);
+
+/* Round nbytes up to the alignment of the driver's allocations, so that an array may follow. */
+static inline size_t rnl_gpu_aligned(size_t nbytes)
+{
+    return (nbytes + 255) / 256 * 256;
+}
 
 /* Allocate device memory. RNL_E_NOMEM: the text has the size and the purpose. */
 rnl_status rnl_gpu_memory(rnl_gpu_device *device, size_t nbytes, const char *purpose,

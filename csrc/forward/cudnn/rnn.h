@@ -69,7 +69,8 @@ typedef struct rnl_gpu_job {
 rnl_status rnl_gpu_job_new(const rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_job *job,
                            rnl_error *err);
 
-/* call.c: rnl_gpu_rnn_run(), with a handle that the caller has taken; NULL: the call takes one. */
+/* call.c: rnl_gpu_rnn_run(), with a handle that the caller has taken, for a call that is made in
+ * one part; NULL: the call takes one. */
 rnl_status rnl_gpu_run(rnl_gpu_rnn *rnn, const rnl_gpu_call *call, rnl_gpu_handle *handle,
                        rnl_error *err);
 

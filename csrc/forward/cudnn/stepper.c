@@ -41,13 +41,12 @@ static rnl_gpu_call call_of(const rnl_gpu_stepper *stepper)
 /* Reserve memory for the arrays of a step, each at an address that the driver aligns. */
 static rnl_status reserve(rnl_gpu_stepper *stepper, rnl_error *err)
 {
-    enum { ALIGNMENT = 256 };
     rnl_gpu_device *const device = stepper->rnn->device;
     const size_t x_nbytes = stepper->nbytes[STEP_X], y_nbytes = stepper->nbytes[STEP_Y];
-    size_t starts[STEP_ARRAYS], used = 0;
+    size_t used = 0;
     for (int k = 0; k < STEP_ARRAYS; k++) {
-        starts[k] = used;
-        used += (stepper->nbytes[k] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        stepper->at[k] = used;
+        used += rnl_gpu_aligned(stepper->nbytes[k]);
     }
     rnl_status status;
     if ((status = rnl_gpu_memory(device, used, "a stepper", &stepper->arrays, err)) ||
@@ -56,7 +55,7 @@ static rnl_status reserve(rnl_gpu_stepper *stepper, rnl_error *err)
                          RNL_CU_STREAM_NON_BLOCKING)))
         return status;
     for (int k = 0; k < STEP_ARRAYS; k++)
-        stepper->at[k] = stepper->arrays + starts[k];
+        stepper->at[k] += stepper->arrays;
     stepper->y = (char *)stepper->x + x_nbytes;
     return RNL_CU(device, err, cuMemsetD8Async, stepper->arrays, 0, used, stepper->stream);
 }
