@@ -118,13 +118,15 @@ const char *rnl_cpu_tier(void)
  * element by element: exchange rows and columns if it is contiguous along its rows. */
 void rnl_copy(const rnl_job *job)
 {
-    rnl_job turned = *job;
-    if (job->dst_grid.row == 1 && job->dst_grid.col != 1) {
-        turned.rows = job->cols;
-        turned.cols = job->rows;
-        turned.src_grid = (rnl_grid){job->src_grid.col, job->src_grid.row};
-        turned.dst_grid = (rnl_grid){job->dst_grid.col, job->dst_grid.row};
+    if (job->dst_grid.row != 1 || job->dst_grid.col == 1) {
+        rnl_tier_get()->copy(job);
+        return;
     }
+    rnl_job turned = *job;
+    turned.rows = job->cols;
+    turned.cols = job->rows;
+    turned.src_grid = (rnl_grid){job->src_grid.col, job->src_grid.row};
+    turned.dst_grid = (rnl_grid){job->dst_grid.col, job->dst_grid.row};
     rnl_tier_get()->copy(&turned);
 }
 

@@ -72,7 +72,6 @@ static rnl_status advance(const stepper_object *self, const char *x, char *y, in
 /* Run n steps. If they take long, Python's threads run meanwhile, and Ctrl-C ends the run. */
 static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp itemsize)
 {
-    const native_state *state = PyType_GetModuleState(Py_TYPE((PyObject *)self));
     const int64_t at_once = (int64_t)(LONG_WORK / self->work), most = at_once ? at_once : 1;
     long_call meanwhile;
     rnl_error err;
@@ -82,6 +81,7 @@ static int run(stepper_object *self, const char *x, char *y, int64_t n, npy_intp
         advance(self, x, y, n, &err); /* on the CPU, which cannot fail */
         return 0;
     }
+    const native_state *state = PyType_GetModuleState(Py_TYPE((PyObject *)self));
     if (long_call_begin(state, self->work * (double)n, &meanwhile) < 0)
         return -1;
     self->is_busy = 1;
