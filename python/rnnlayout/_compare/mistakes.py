@@ -182,9 +182,24 @@ def _joined(packing: Packing, located: LocatedMatrix) -> str:
     for axes, (how, pattern) in enumerate(
         joined_patterns(located.matrix.shape, *columns).items(), 1
     ):
-        if located.alternates(other, axes) if other else located.reading.pattern == pattern:
+        if _alternate(located, other, axes) if other else located.reading.pattern == pattern:
             return how
     return ""
+
+
+def _alternate(first: LocatedMatrix, second: LocatedMatrix, axes: int) -> bool:
+    """Return whether the gates (axes: 1) or the rows of each gate (2) of two matrices alternate in
+    the buffer; a matrix with a single part alternates with none."""
+    parts = [
+        np.array(located.reading.pattern.spans(located.matrix.shape, axes)) + located.reading.at
+        for located in (first, second)
+    ]
+    whose = np.repeat((0, 1), [part.shape[1] for part in parts])
+    begins, ends = np.hstack(parts)
+    order = np.argsort(begins)
+    begins, ends, whose = begins[order], ends[order], whose[order]
+    apart, in_turn = begins[1:] >= ends[:-1], whose[1:] != whose[:-1]
+    return len(whose) > 2 and bool(apart.all() and in_turn.all())
 
 
 def _shown_order(truth: Truth, gates: str, order: tuple[int, ...]) -> str:

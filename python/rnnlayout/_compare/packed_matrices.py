@@ -87,20 +87,6 @@ class LocatedMatrix:
         low, high = self.reading.pattern.span(self.matrix.shape)
         return self.reading.at + low, self.reading.at + high
 
-    def alternates(self, other: LocatedMatrix, axes: int) -> bool:
-        """Return whether the gates (axes: 1) or the rows of each gate (2) of the two matrices
-        alternate in the buffer; a matrix with a single part alternates with none."""
-        parts = [
-            np.array(located.reading.pattern.spans(located.matrix.shape, axes)) + located.reading.at
-            for located in (self, other)
-        ]
-        whose = np.repeat((0, 1), [part.shape[1] for part in parts])
-        begins, ends = np.hstack(parts)
-        order = np.argsort(begins)
-        begins, ends, whose = begins[order], ends[order], whose[order]
-        apart, in_turn = begins[1:] >= ends[:-1], whose[1:] != whose[:-1]
-        return len(whose) > 2 and bool(apart.all() and in_turn.all())
-
 
 LocatedMatrices = dict[MatrixName, LocatedMatrix]
 
