@@ -20,7 +20,7 @@ static rnl_size place_buffers(rnl_going_back *run, char *memory)
     const rnl_gradients *const call = run->call;
     const int64_t N = call->N, real = run->real;
     rnl_arena a = {.memory = memory};
-    /* without sequences there are no steps, however many T says */
+    /* a call without sequences has no steps, whatever T is */
     rnl_rows_place(&run->rows, N ? call->T : 0, N, call->lengths, &a);
     for (int k = 0; k < 2; k++)
         run->between[k] = rnl_arena_take(&a, call->T * N, run->inputs, real);

@@ -341,12 +341,12 @@ class RNN:
         Arrays are float32, or float64 if the weights are float64; C-contiguous NumPy arrays are not
         copied. The results have the bits of a single call with all steps. A stepper is for one
         thread at a time, and keeps the current weights of the RNN. Raises SpecError for an RNN with
-        two directions, or that reads x from the last step to the first.
+        two directions, or that reads x from the last step to the first; on a GPU for bfloat16.
 
         On a GPU, x and y are on the host, in the dtype of the weights. A step, with the copies of x
         and y, is captured once as a CUDA graph, and each step launches the graph and waits. Results
         may differ from a single call in rounding; update() changes the weights of the stepper too.
-        SpecError: bfloat16. For several sequences, or arrays on the GPU, see bind().
+        For several sequences, or arrays on the GPU, see bind().
 
             >>> import numpy as np
             >>> rnn = RNN([np.eye(2), np.eye(2)], Spec("rnn_relu", 2, 2, bias=False, dtype="f8"),

@@ -140,21 +140,25 @@ def refused():
         rl._native.Stepper(gpu_rnn(rl.Spec("gru", 5, 7, 1, True))._native, None, None)
 
 
+def live(d, *kinds):
+    gc.collect()
+    return {
+        kind: d.live(kind) for kind in ("memory", "pinned", "graph", "graph_exec", "event", *kinds)
+    }
+
+
 def all_is_given_back():
     d, spec = Device(), KINDS[0]
     gpu, (x, _) = gpu_rnn(spec), sequence(spec)
     gpu.stepper()
-    gc.collect()
-    kinds = "memory", "pinned", "stream", "graph", "graph_exec", "event"
-    before = {kind: d.live(kind) for kind in kinds}
+    before = live(d, "stream")
     for _ in range(3):
         s = gpu.stepper()
         s(x)
         assert d.live("graph_exec") == 1 and d.live("pinned") == 1
         assert d.live("graph") == before["graph"]
         del s
-        gc.collect()
-        assert {kind: d.live(kind) for kind in kinds} == before
+        assert live(d, "stream") == before
 
 
 def each_call_fails():
@@ -162,9 +166,7 @@ def each_call_fails():
     d, spec = Device(), KINDS[0]
     gpu, (x, _) = gpu_rnn(spec), sequence(spec)
     gpu.stepper()
-    gc.collect()
-    kinds = "memory", "pinned", "graph", "graph_exec", "event", "pushed"
-    before = {kind: d.live(kind) for kind in kinds}
+    before = live(d, "pushed")
     right, failures = on_cpu(spec).stepper()(x), 0
     calls = len(d.calls(lambda: gpu.stepper()(x)))
     for number in range(1, calls + 1):
@@ -178,8 +180,7 @@ def each_call_fails():
             assert len(str(error)) > 30
         d.fail(0, 0, 0)  # nothing is freed if a context cannot be made current
         del s
-        gc.collect()
-        assert {kind: d.live(kind) for kind in kinds} == before, number
+        assert live(d, "pushed") == before, number
         assert d.live("stream") <= 1 + d.live("handle")  # of the host's arrays, and witnesses
         assert_close(gpu.stepper()(x), right)
         gc.collect()

@@ -62,8 +62,8 @@ def load_model(file: InputFile) -> Any:
 
 
 def elements_of(message: Any, name: str) -> Sequence[Any]:
-    """Return the elements of a repeated field. For a field without elements, protobuf would make
-    and keep 600 bytes, and end the process if there is no memory for them."""
+    """Return the elements of a repeated field. To read a field without elements, protobuf makes an
+    object of 600 bytes; without memory for the object, protobuf ends the process."""
     return next((value for field, value in message.ListFields() if field.name == name), ())
 
 
